@@ -12,4 +12,10 @@
 /* Nanoseconds of CLOCK_BOOTTIME: it counts suspended time, which a lease must not ignore. */
 uint64_t kvx_now(void);
 
+/* The earlier of two times; KVX_NEVER is later than any. */
+static inline uint64_t kvx_earlier(uint64_t a_ns, uint64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
 #endif

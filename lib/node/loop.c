@@ -227,20 +227,16 @@ bool kvx_node_round(kvx_node *node, bool may_block)
     return has_more || !is_read;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint64_t next_due(const kvx_node *node) KVX_REQUIRES(&node->lock);
 static uint64_t next_due(const kvx_node *node)
 {
-    uint64_t due = earlier(kvx_session_next_due(node->session), kvx_control_next_due(node->control));
+    uint64_t due =
+            kvx_earlier(kvx_session_next_due(node->session), kvx_control_next_due(node->control));
 
     if (node->puller != NULL)
-        due = earlier(due, kvx_puller_next_due(node->puller));
+        due = kvx_earlier(due, kvx_puller_next_due(node->puller));
     if (node->phase == KVX_NODE_LEAVING)
-        due = earlier(due, node->bye_until);
+        due = kvx_earlier(due, node->bye_until);
     return due;
 }
 

@@ -361,7 +361,7 @@ kvx_sub *kvx_sub_of_job(kvx_pull_job *job);
 
 /* trust.c */
 void kvx_trust_lease(kvx_session *session, kvx_link *link, const kvx_message *message, uint64_t now);
-void kvx_trust_extend(kvx_session *session, kvx_sub *sub, uint64_t sent_ns, uint64_t now);
+void kvx_trust_extend(kvx_session *session, kvx_sub *sub, uint64_t sent_ns);
 void kvx_trust_renew(kvx_session *session, kvx_link *link, uint64_t now);
 
 /* event.c */

@@ -367,11 +367,6 @@ static void publication_free(kvx_session *session, kvx_publication *publication,
     kvx_owner_reopened(session);
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Expire leases past expiry + fence. Returns when the next one will be, KVX_NEVER: no lease and
  * no operation of ours is left; 0: only our own operations are left. */
 static uint64_t leases_settle(kvx_session *session, kvx_publication *publication, uint64_t now)
@@ -393,7 +388,7 @@ static uint64_t leases_settle(kvx_session *session, kvx_publication *publication
             }
         }
         if (!lease->is_ended || !is_past)
-            next = earlier(next, lease->expiry + fence_ns);
+            next = kvx_earlier(next, lease->expiry + fence_ns);
         has_operations = has_operations || lease->operations > 0;
         if (lease->operations > 0 && is_past && !lease->is_closing) {
             lease->is_closing = true;
@@ -434,10 +429,10 @@ void kvx_publication_check(kvx_session *session, kvx_publication *publication, u
     if (publication->lost_until != 0) {
         const uint64_t quiet_at = publication->lost_until + session->settings.fence_ns;
         if (now < quiet_at)
-            next = earlier(next, quiet_at);
+            next = kvx_earlier(next, quiet_at);
     }
     if (!publication->is_revoked)
-        next = earlier(next, slots_settle(publication, now));
+        next = kvx_earlier(next, slots_settle(publication, now));
     if (next == KVX_NEVER) {
         publication_free(session, publication, now);
         return;

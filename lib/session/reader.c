@@ -61,25 +61,25 @@ void kvx_sub_send_about(kvx_session *session, kvx_sub *sub, kvx_message_type typ
 
 /* --- time --- */
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+/* Whether the end of trust ends it; once RELEASE is out, only RELEASED, deadline or loss do. */
+static bool has_trust_end(const kvx_sub *sub)
 {
-    return a < b ? a : b;
+    return sub->trust_until != 0 && (sub->state == KVX_SUB_READY || sub->state == KVX_SUB_PULLING ||
+                                            sub->state == KVX_SUB_BYTES_IN);
 }
 
 void kvx_sub_arm(kvx_session *session, kvx_sub *sub)
 {
-    const bool can_expire = sub->state == KVX_SUB_READY || sub->state == KVX_SUB_PULLING ||
-                            sub->state == KVX_SUB_BYTES_IN;
     uint64_t at = KVX_NEVER;
 
     if (sub->state == KVX_SUB_WAITING || sub->state == KVX_SUB_READY)
-        at = earlier(at, sub->patience_at);
+        at = kvx_earlier(at, sub->patience_at);
     else
-        at = earlier(at, sub->deadline_at);
-    if (can_expire && sub->trust_until != 0)
-        at = earlier(at, sub->trust_until);
+        at = kvx_earlier(at, sub->deadline_at);
+    if (has_trust_end(sub))
+        at = kvx_earlier(at, sub->trust_until);
     if (sub->state != KVX_SUB_WAITING && sub->link != NULL)
-        at = earlier(at, sub->renew_at);
+        at = kvx_earlier(at, sub->renew_at);
     if (sub->state >= KVX_SUB_DRAINING)
         at = KVX_NEVER;
     kvx_due_set(session, &sub->due, at);
@@ -87,9 +87,6 @@ void kvx_sub_arm(kvx_session *session, kvx_sub *sub)
 
 void kvx_sub_due(kvx_session *session, kvx_sub *sub, uint64_t now)
 {
-    const bool can_expire = sub->state == KVX_SUB_READY || sub->state == KVX_SUB_PULLING ||
-                            sub->state == KVX_SUB_BYTES_IN;
-
     if (sub->state <= KVX_SUB_READY && now >= sub->patience_at) {
         kvx_sub_fail(session, sub, KVX_EXPIRED,
                 sub->state == KVX_SUB_READY ? "nobody pulled it within the patience"
@@ -99,7 +96,7 @@ void kvx_sub_due(kvx_session *session, kvx_sub *sub, uint64_t now)
         if (sub->state != KVX_SUB_VALID) /* its bytes are good: the group decides */
             kvx_sub_fail(session, sub, KVX_DEADLINE, NULL, now);
         sub->deadline_at = KVX_NEVER;
-    } else if (can_expire && sub->trust_until != 0 && now >= sub->trust_until) {
+    } else if (has_trust_end(sub) && now >= sub->trust_until) {
         kvx_sub_fail(session, sub, KVX_EXPIRED, "the lease was not renewed in time", now);
     } else if (sub->link != NULL && now >= sub->renew_at) {
         kvx_trust_renew(session, sub->link, now);
@@ -283,7 +280,7 @@ static void sub_become_ready(
     sub->stats.wait_ns = now - sub->subscribed_at;
     sub->patience_at = now + sub->patience_ns;
     sub->renew_at = now + sub->lease_ns / 3;
-    kvx_trust_extend(session, sub, kvx_link_sent(link, echo), now);
+    kvx_trust_extend(session, sub, kvx_link_sent(link, echo));
     if (sub->trust_until <= now) /* so old an echo is none: the first LEASE decides */
         sub->trust_until = 0;
     if (sub->trust_until < now + sub->lease_ns / 2) /* too old an echo to begin with */

@@ -9,12 +9,11 @@ static uint64_t margin_ns(const kvx_session *session, const kvx_sub *sub)
     return session->settings.margin_ns + sub->lease_ns / 1000;
 }
 
-void kvx_trust_extend(kvx_session *session, kvx_sub *sub, uint64_t sent_ns, uint64_t now)
+void kvx_trust_extend(kvx_session *session, kvx_sub *sub, uint64_t sent_ns)
 {
     const uint64_t until = sent_ns + sub->lease_ns;
     const uint64_t margin = margin_ns(session, sub);
 
-    (void)now;
     if (sent_ns == 0 || until <= margin || until - margin <= sub->trust_until)
         return;
     sub->trust_until = until - margin;
@@ -56,7 +55,7 @@ static void lease_item(kvx_session *session, kvx_link *link, const kvx_lease_ite
     if (sub == NULL || sub->link != link || sub->state >= KVX_SUB_DRAINING)
         return;
     if (item->status == KVX_OK) {
-        kvx_trust_extend(session, sub, sent_ns, now);
+        kvx_trust_extend(session, sub, sent_ns);
         kvx_sub_arm(session, sub);
         return;
     }
